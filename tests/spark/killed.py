@@ -2,8 +2,8 @@
 
     python -m tests.spark.killed ROOT
 
-One query of ``ps.sql`` into Spark's Parquet sink, and a pipeline into a folder for each query. When all files have been
-read it leaves ``ROOT/joined.parquet``, what a reader of the sink finds, and ends.
+Two queries of ``ps.sql`` into Spark's Parquet sink, and a pipeline into a folder for each query. When all files have
+been read it leaves ``ROOT/joined.parquet`` and ``ROOT/filtered.parquet``, what readers of the sinks find, and ends.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from penstock.model.types import BIGINT
 
 SCHEMA = tuple(Field(name, BIGINT) for name in ("t", "k", "v"))
 JOIN = "SELECT a.k, a.v AS x, b.v AS y FROM s [RANGE 40] a LEFT JOIN r [RANGE 30] b ON a.k = b.k"
+FILTER = "SELECT k, v FROM s WHERE v % 3 = 1"
 QUERIES = {
     "sliding": "SELECT ISTREAM k, sum(v) AS total, max(v) AS most FROM s [RANGE 50] GROUP BY k",
     "last": "SELECT ISTREAM k, count(*) AS n FROM s [ROWS 7] GROUP BY k",
@@ -32,18 +33,24 @@ def main(root: Path) -> None:
     reader = spark.readStream.schema("t BIGINT, k BIGINT, v BIGINT").option("maxFilesPerTrigger", 1)
     streams = {name: reader.parquet(str(root / name)) for name in ("s", "r")}
     times = dict.fromkeys(streams, "t")
-    joined = ps.sql(spark, JOIN, shards=2, timestamps=times, streams=streams)
-    writer = joined.writeStream.format("parquet").option("checkpointLocation", str(root / "sql"))
-    one = writer.trigger(availableNow=True).start(str(root / "out"))
+    sql = {"joined": JOIN, "filtered": FILTER}
+    started = []
+    for name, text in sql.items():
+        read = {n: frame for n, frame in streams.items() if n == "s" or name == "joined"}
+        found = ps.sql(spark, text, shards=2, timestamps=dict.fromkeys(read, "t"), streams=read)
+        writer = found.writeStream.format("parquet").option("checkpointLocation", str(root / "sql" / name))
+        started.append(writer.trigger(availableNow=True).start(str(root / "out" / name)))
     pipeline = ps.pipeline(spark, QUERIES, shards=2, timestamps=times, streams=streams)
     outputs: dict[str, ps.Output] = {name: str(root / name) for name in QUERIES}
     other = pipeline.start(outputs, checkpoint=str(root / "pipeline"), trigger={"availableNow": True})
-    if not ps.await_end(one):
-        other.stop()
+    if not all(map(ps.await_end, started)):
+        for query in (*started, other):
+            query.stop()
     elif ps.await_end(other):
-        rows = spark.read.parquet(str(root / "out")).collect()
-        names = ("ts", "op", "k", "x", "y")
-        pq.write_table(pa.table({n: pa.array([r[n] for r in rows]) for n in names}), root / "joined.parquet")
+        for name in sql:
+            rows = spark.read.parquet(str(root / "out" / name)).collect()
+            columns = {n: [r[n] for r in rows] for n in ("ts", "op", "k", "x", "y", "v") if n in rows[0]}
+            pq.write_table(pa.table(columns), root / f"{name}.parquet")
     spark.stop()
 
 

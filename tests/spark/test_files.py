@@ -77,6 +77,41 @@ def test_the_same_rows_as_from_spark(spark: SparkSession, tmp_path: Path, kind: 
     assert by_workers.total() == 3
 
 
+def test_tasks_side_by_side_know_what_is_late_in_any_share(spark: SparkSession, tmp_path: Path) -> None:
+    """Where no row is remembered, each task answers its share of the files; how far each came all of them know."""
+    for number, times in enumerate(([1, 2, 3, 40], [39, 41, 42], [], [5, 43, 44, 45, 46])):
+        columns = {
+            "at": pa.array([t * 1_000_000 for t in times], pa.timestamp("us", "UTC")),
+            "i": pa.array(times, "int32"),
+        }
+        pq.write_table(pa.table(columns), tmp_path / f"{number}.parquet", row_group_size=1)
+    found: list[int] = []
+    for most, shown in ((1, {1, 2, 3, 40, 41, 42, 43, 44, 45, 46}), (9, {1, 2, 3, 5, 39, 40, 41, 42, 43, 44, 45, 46})):
+        stream = spark.readStream.schema("at TIMESTAMP, i INT").option("maxFilesPerTrigger", most)
+        out = ps.sql(spark, "SELECT i FROM s", s=stream.parquet(str(tmp_path)), shards=3)
+        writer = out.writeStream.foreachBatch(lambda batch, _: found.extend(r.i for r in batch.collect()))
+        query = (
+            writer.option("checkpointLocation", str(tmp_path / f"checkpoint {most}")).trigger(availableNow=True).start()
+        )
+        ps.await_end(query)
+        assert sorted(found) == sorted(shown)
+        found.clear()
+    late = ps.late(spark, str(tmp_path / "checkpoint 1"), "s")
+    assert late is not None
+    assert sorted(r.i for r in late.collect()) == [5, 39]
+
+
+def test_a_spark_that_ignores_hints_is_refused(spark: SparkSession, written: Path, tmp_path: Path) -> None:
+    frame = spark.readStream.schema(SCHEMA).parquet(str(written))
+    spark.conf.set("spark.sql.optimizer.disableHints", True)
+    try:
+        with pytest.raises(penstock.EngineError, match="say files=False, or shards=1"):
+            answers(spark, frame, tmp_path, shards=2)
+        assert answers(spark, frame, tmp_path, shards=1).total() == 5
+    finally:
+        spark.conf.unset("spark.sql.optimizer.disableHints")
+
+
 def test_names_of_folders_files_and_columns(spark: SparkSession, written: Path, tmp_path: Path) -> None:
     frame = spark.readStream.schema("AT TIMESTAMP, L BIGINT").parquet(str(written))
     assert READ in explained(spark, frame, "SELECT l FROM s")

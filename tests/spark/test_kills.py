@@ -26,7 +26,7 @@ from penstock.storage.versions import StateStore
 from tests.generated.language import Row
 from tests.spark import killed_live
 from tests.spark.frames import Folder
-from tests.spark.killed import JOIN, QUERIES, SCHEMA
+from tests.spark.killed import FILTER, JOIN, QUERIES, SCHEMA
 from tests.spark.processes import JAVA, Struck, await_orphans, command, kill, program, session_of, signal_orphans
 
 KILLS = int(os.environ.get("PENSTOCK_KILLS", "1"))
@@ -42,16 +42,16 @@ MOMENTS = {
     "a piece of state written": "penstock/shard-*/pieces/*",
     "a manifest begun": "penstock/shard-*/manifest-*",
     "the state of a shard stored": "penstock/shard-*/manifest-*.json",
-    "answers written": "../out/part-*",
+    "answers written": "../out/*/part-*",
     "answers of a pipeline written": "../sliding/batch=*/*",
     "answers named": "../sliding/batch=*/part-*",
-    "sink has committed": "../out/_spark_metadata/[0-9]*",
+    "sink has committed": "../out/*/_spark_metadata/[0-9]*",
     "ended": "commits/[0-9]*",
 }
 
 
 def files(root: Path, pattern: str) -> set[str]:
-    places = [root] if pattern.startswith("../") else [root / "sql", root / "pipeline"]
+    places = [root] if pattern.startswith("../") else [*(root / "sql").glob("*"), root / "pipeline"]
     return {str(p) for place in places for p in place.glob(pattern.removeprefix("../"))}
 
 
@@ -143,14 +143,16 @@ def test_a_driver_that_is_killed_again_and_again(tmp_path: Path) -> None:
                 assert process.wait(120) == 0, log.read_text()[-4000:]
                 said = re.search(r"penstock: stopped after micro-batch (\d+); (.*)", log.read_text())
                 assert said is not None, log.read_text()[-4000:]
-                assert said[2] == f"start it again with the checkpoint location file:{tmp_path / 'sql'} to go on"
-                assert (tmp_path / "sql" / "commits" / said[1]).exists()
+                checkpoint = tmp_path / "sql" / "joined"
+                assert said[2] == f"start it again with the checkpoint location file:{checkpoint} to go on"
+                assert (checkpoint / "commits" / said[1]).exists()
             else:
                 drivers.kill(process)
-            assert not (tmp_path / "joined.parquet").exists(), f"it had ended before kill {i} ({moment}, {nth})"
+            assert not (tmp_path / "filtered.parquet").exists(), f"it had ended before kill {i} ({moment}, {nth})"
         drivers.end()
-    found = pq.read_table(tmp_path / "joined.parquet").to_pylist()
-    assert Counter(tuple(row.values()) for row in found) == wanted(JOIN, rows)
+    for name, text in (("joined", JOIN), ("filtered", FILTER)):
+        found = pq.read_table(tmp_path / f"{name}.parquet").to_pylist()
+        assert Counter(tuple(row.values()) for row in found) == wanted(text, rows), name
     for name, text in QUERIES.items():
         table = ds.dataset(tmp_path / name, partitioning="hive").to_table().drop_columns(["batch"])
         given = Counter(tuple(row.values()) for row in table.to_pylist())
@@ -159,7 +161,7 @@ def test_a_driver_that_is_killed_again_and_again(tmp_path: Path) -> None:
         else:
             assert given == wanted(text, rows), name
         assert not list((tmp_path / name).rglob("_*")), "what a killed attempt wrote is gone"
-    for query, shards in (("sql", 2), ("pipeline", 3)):
+    for query, shards in (("sql/joined", 2), ("sql/filtered", 2), ("pipeline", 3)):
         stores = sorted((tmp_path / query / "penstock").glob("shard-*"))
         assert len(stores) == shards
         last = max(int(p.name) for p in (tmp_path / query / "commits").iterdir() if p.name.isdigit())

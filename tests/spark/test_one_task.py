@@ -71,7 +71,7 @@ def test_state_is_stored_though_spark_wants_no_more_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, remembered: bool
 ) -> None:
     """Where answers are made while Spark takes earlier ones, too: the second micro-batch knows what was late."""
-    monkeypatch.setattr(shard_of_rows, "_ROWS", 2)
+    monkeypatch.setattr(shard_of_rows, "ROWS_AT_ONCE", 2)
     job = job_of(DECLARE, {"q": "SELECT v FROM r WHERE v <> 3"}, 1, bounded=False)
     task, first = direct(job), [(0, 0, [(10 + v, 0, v) for v in range(9)])]
     answers = task.answer(iter(batches(job, first)), str(tmp_path), 0)

@@ -1,4 +1,4 @@
-"""A job in one task: no shuffle, and one way into Python and out again for each micro-batch.
+"""A job without a shuffle: one way into Python and out again for each micro-batch.
 
     source ──┐
     source ──┴─ union ── one partition ── direct ── answers
@@ -7,6 +7,9 @@ Where there is only one shard, nothing is gained by cutting rows before they are
 micro-batch costs mostly what its tasks cost. Rows of all sources come through one door: a column says which source a
 row is of, and columns of one type are shared by the sources. Shards, their order and their state are those of
 ``gather``, so a query may go on here from what it left there.
+
+Where no query remembers a row and workers read the files themselves, there is a task for each shard. Each is given the
+paths of all new files, and takes its share of what they have (``footers``).
 """
 
 from __future__ import annotations
@@ -17,15 +20,20 @@ from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from penstock.hosts.spark.checkpoint import here, keep_apart
-from penstock.hosts.spark.files import opened
+from penstock.hosts.spark.files import opened, paths
+from penstock.hosts.spark.footers import shared, told, unread
 from penstock.hosts.spark.gather import Gather
 from penstock.hosts.spark.job import Job
+from penstock.hosts.spark.rows import Unread
 from penstock.hosts.spark.scatter import cut, declared, fitting, newest_of
 from penstock.hosts.spark.worker import prepare, settle
+from penstock.model.errors import EngineError
 
 Places = tuple[int, ...]
 
@@ -45,34 +53,50 @@ class Direct:
         return self.gather.title
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None, "Spark calls this in a task"
         prepare(self.threads)
-        yield from self.answer(batches, *here())
+        yield from self.answer(batches, *here(), context.partitionId())
         settle()
 
-    def answer(self, batches: Iterator[pa.RecordBatch], location: str, batch: int) -> Iterator[pa.RecordBatch]:
-        """The answers of a micro-batch. The state of every shard is stored before the first answer is given away."""
+    def answer(
+        self, batches: Iterator[pa.RecordBatch], location: str, batch: int, place: int = 0
+    ) -> Iterator[pa.RecordBatch]:
+        """The answers of a micro-batch that the task ``place`` gives. The state of each of its shards is stored before
+        the first answer is given away."""
         job = self.gather.job
-        shards: list[dict[str, list[pa.Table]]] = [{} for _ in range(job.shards)]
+        share, shares = (place, job.shards) if job.side_by_side else (0, 1)
+        mine: list[dict[str, list[pa.Table]]] = [{} for _ in range(job.shards)]
         newest: dict[str, int] = {}
-        for place, pieces in self._received(batches).items():
-            source = job.sources[place]
+        later: dict[str, Unread] = {}
+        if job.side_by_side:
+            batches = _of_share(batches, share)
+        for number, pieces in self._received(batches).items():
+            source = job.sources[number]
             if source.files is not None:
-                pieces = [rows for rows in opened(iter(pieces), source.files) if len(rows)]
+                groups, files = told(paths(pieces), source) if job.reads_later(source) else ([], paths(pieces))
+                if groups:
+                    newest[source.name] = max(group.last for group in groups)
+                    later[source.name] = unread(shared(groups, share, shares), source)
+                pieces = [rows for rows in opened(files, source.files) if len(rows)]
             if not pieces:
                 continue
             table, bad = fitting(declared(pieces, source), source)
-            keep_apart(location, batch, source.name, 0, [bad])
+            if share == 0:
+                keep_apart(location, batch, source.name, 0, [bad])
             last = newest_of(table, source)
             if last is None:
                 continue
-            newest[source.name] = last
+            newest[source.name] = max(last, newest.get(source.name, last))
+            table = _part(table, share, shares)
             for part in job.parts:
                 if source.name in part.reads:
-                    for shard, rows in cut(table, source.name, part, 0):
-                        shards[shard].setdefault(source.name, []).append(rows)
-        answers = [self.gather.run(i, packets, newest, (location, batch)) for i, packets in enumerate(shards)]
-        for found in answers:
-            yield from self.gather.batches(found)
+                    for shard, rows in cut(table, source.name, part, share):
+                        mine[shard].setdefault(source.name, []).append(rows)
+        steps = [share] if job.side_by_side else range(job.shards)
+        found = [self.gather.run(i, mine[i], newest, (location, batch), later) for i in steps]
+        for answers in found:
+            yield from self.gather.batches(answers)
 
     def _received(self, batches: Iterator[pa.RecordBatch]) -> dict[int, list[pa.RecordBatch]]:
         """The rows of each source that has some, in the order in which it gave them."""
@@ -94,13 +118,31 @@ class Direct:
         return pieces
 
 
+def _of_share(batches: Iterator[pa.RecordBatch], share: int) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        if pc.any(pc.not_equal(batch.column("share"), share)).as_py():
+            raise EngineError(
+                f"the task of share {share} was given files for another one",
+                hint="Spark has not made the join that it was asked for: say files=False, or shards=1",
+            )
+        yield batch
+
+
+def _part(table: pa.Table, share: int, shares: int) -> pa.Table:
+    ends = [len(table) * i // shares for i in (share, share + 1)]
+    return table.slice(ends[0], ends[1] - ends[0])
+
+
 def is_direct(job: Job) -> bool:
-    """Is one task enough? A table is read in parallel even for one shard: it may be large."""
-    return not job.bounded and all(part.shards == 1 for part in job.parts)
+    """Is a shuffle of no use? A table is read in parallel even for one shard: it may be large."""
+    return job.side_by_side or (not job.bounded and all(part.shards == 1 for part in job.parts))
 
 
 def one_door(job: Job, frames: Sequence[DataFrame]) -> tuple[DataFrame, tuple[int, ...], tuple[Places, ...]]:
-    """The rows of all streams as one DataFrame of one partition, which sources they are of, and their columns."""
+    """The rows of all streams as one DataFrame of one partition, which sources they are of, and their columns.
+
+    Side by side, each of several partitions has all of them.
+    """
     sources = tuple(i for i, s in enumerate(job.sources) if s.is_stream)
     places: list[Places] = []
     types: list[str] = []
@@ -126,4 +168,9 @@ def one_door(job: Job, frames: Sequence[DataFrame]) -> tuple[DataFrame, tuple[in
     together = doors[0]
     for door in doors[1:]:
         together = together.union(door)
-    return together.coalesce(1), sources, tuple(places)
+    one = together.coalesce(1)
+    if job.side_by_side:
+        # The one join of Spark that neither shuffles nor makes a broadcast.
+        tasks = one.sparkSession.range(0, job.shards, 1, job.shards).hint("shuffle_replicate_nl")
+        one = tasks.crossJoin(one).select(*one.columns, F.col("id").alias("share"))
+    return one, sources, tuple(places)

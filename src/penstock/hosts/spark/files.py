@@ -9,11 +9,15 @@ was read is the same.
 It is done only where nobody can tell: a folder without folders in it (their names may be values), no option that says
 how to read, columns of plain types, and files whose columns have exactly those types. A file that is found to be
 otherwise later on ends the query with a word about it; it goes on from its checkpoint with ``files=False``.
+
+Where no query remembers a row, the footers of the files take the place of the rows until they are answered
+(``footers``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -61,14 +65,22 @@ def by_path(
     return paths.where("length > 0").select("path"), tuple(wanted)
 
 
-def opened(batches: Iterator[pa.RecordBatch], columns: Sequence[FileColumn]) -> Iterator[pa.RecordBatch]:
-    """The rows of the files whose paths come, file by file."""
-    for batch in batches:
-        for path in batch.column(0).to_pylist():
-            yield from _read(path, columns)
+def paths(batches: Iterable[pa.RecordBatch]) -> list[str]:
+    """The paths of files that come in the place of rows."""
+    return [path for batch in batches for path in batch.column(0).to_pylist()]
 
 
-def _read(location: str, columns: Sequence[FileColumn]) -> Iterator[pa.RecordBatch]:
+def opened(files: Iterable[str], columns: Sequence[FileColumn]) -> Iterator[pa.RecordBatch]:
+    """The rows of files, file by file."""
+    for path in files:
+        with parquet_file(path, columns) as (file, names):
+            table = file.read(columns=names).select(names)
+        yield from as_columns(table, columns).to_batches()
+
+
+@contextmanager
+def parquet_file(location: str, columns: Sequence[FileColumn]) -> Iterator[tuple[pq.ParquetFile, list[str]]]:
+    """A file, and the names that the columns have in it."""
     filesystem, path = located(location)
     is_local = isinstance(filesystem, fs.LocalFileSystem)
     with pa.memory_map(path) if is_local else filesystem.open_input_file(path) as source:
@@ -76,10 +88,13 @@ def _read(location: str, columns: Sequence[FileColumn]) -> Iterator[pa.RecordBat
         problem = _problem(file, columns)
         if problem is not None:
             raise InputError(f"{path}: {problem}", hint="say files=False, and Spark reads the files")
-        names = _names(file, columns)
-        table = file.read(columns=names).select(names)
+        yield file, _names(file, columns)
+
+
+def as_columns(table: pa.Table, columns: Sequence[FileColumn]) -> pa.Table:
+    """Rows of a file, in the types that Spark would give."""
     arrays = [_as_spark(c, w.type) for c, w in zip(table.columns, columns, strict=True)]
-    yield from pa.Table.from_arrays(arrays, names=[c.name for c in columns]).to_batches()
+    return pa.Table.from_arrays(arrays, names=[c.name for c in columns])
 
 
 def _as_spark(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:

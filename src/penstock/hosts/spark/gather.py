@@ -13,7 +13,7 @@ from pyspark import TaskContext
 from penstock.hosts.spark.checkpoint import Versions, ends_with, here
 from penstock.hosts.spark.job import Job
 from penstock.hosts.spark.metrics import Report, Reports
-from penstock.hosts.spark.rows import Answers, RowFeed, RowShard, Waiting
+from penstock.hosts.spark.rows import Answers, RowFeed, RowShard, Unread, Waiting
 from penstock.hosts.spark.schemas import in_schema
 from penstock.hosts.spark.worker import Sent, prepare, settle
 from penstock.model.errors import EngineError
@@ -66,6 +66,7 @@ class Gather(Sent):
         packets: Mapping[str, Sequence[pa.Table]],
         newest: Mapping[str, int],
         batch: tuple[str, int] | None,
+        unread: Mapping[str, Unread] | None = None,
     ) -> Answers:
         """One step of a shard, from the state before it to the stored state after it."""
         if batch is None:
@@ -74,7 +75,7 @@ class Gather(Sent):
         versions = Versions(self.job, number, *batch)
         related = versions.relations()
         rows = None if related is None else {name: [unpacked(p) for p in some] for name, some in related.items()}
-        feed = RowFeed(packets, newest, rows, ends_with(batch[1]))
+        feed = RowFeed(packets, newest, rows, ends_with(batch[1]), unread or {})
         shard = versions.open(feed)
         times.append(time.time())
         answers = shard.step(feed)
@@ -85,7 +86,7 @@ class Gather(Sent):
         if self.reports is None:
             return answers
         waiting = Waiting({}, 0, ()) if feed.ends else shard.waiting()
-        report = self._report(number, batch, packets, answers, times, written, waiting)
+        report = self._report(number, batch, feed, answers, times, written, waiting)
         return replace(answers, tables=self._reported(answers.tables, report, self.reports))
 
     def _reported(
@@ -103,13 +104,14 @@ class Gather(Sent):
             reports.add([report._replace(answers=count, kernels=kernels, ended=ended)])
 
     def _report(
-        self, number: int, batch: tuple[str, int], packets: Mapping[str, Sequence[pa.Table]], answers: Answers,
-        times: list[float], written: int, waiting: Waiting,
+        self, number: int, batch: tuple[str, int], feed: RowFeed, answers: Answers, times: list[float], written: int,
+        waiting: Waiting,
     ) -> Report:  # fmt: skip
         began, opened, stepped, ended = times
         part = self.job.part_of(number)
         streams = [s.name for s in self.job.sources if s.is_stream and s.name in part.reads]
-        rows = {name: sum(map(len, packets.get(name, ()))) for name in streams}
+        rows = {name: sum(map(len, feed.rows.get(name, ()))) for name in streams}
+        rows |= {name: rows[name] + unread.count for name, unread in feed.unread.items() if name in rows}
         return Report(
             *batch, number, part.first, rows, {name: len(table) for name, table in answers.late.items()},
             0, began, ended, stepped - opened,

@@ -17,6 +17,7 @@ import pyarrow as pa
 from penstock.model.schema import Clock, Schema
 from penstock.plan.derive import partitioning
 from penstock.plan.nodes import Query, declared_scans
+from penstock.plan.reading import remembers_nothing
 from penstock.rows.apart import OnError
 from penstock.storage.versions import fingerprint, folded_name
 
@@ -88,6 +89,11 @@ class Part:
         """The sources that some query of the part reads."""
         return frozenset(name for q in self.queries for name in reads(q.plan))
 
+    @cached_property
+    def remembers_nothing(self) -> bool:
+        """Whether every query answers each row by itself."""
+        return all(remembers_nothing(q.plan) for q in self.queries)
+
 
 @dataclass(frozen=True)
 class Job:
@@ -114,6 +120,21 @@ class Job:
     def only_new(self) -> bool:
         """Whether every answer is marked ``+``, so that Spark writes the mark itself."""
         return all(q.plan.output != "changes" for p in self.parts for q in p.queries)
+
+    def reads_later(self, source: Source) -> bool:
+        """Whether rows of files are read where they are answered, and not before: nobody keeps one of them."""
+        readers = [p for p in self.parts if source.name in p.reads]
+        return source.files is not None and all(p.remembers_nothing for p in readers)
+
+    @cached_property
+    def side_by_side(self) -> bool:
+        """Whether tasks need not tell each other anything: every stream is read later, by shards of one part."""
+        return (
+            not self.bounded
+            and len(self.parts) == 1
+            and self.parts[0].shards > 1
+            and all(s.is_stream and self.reads_later(s) for s in self.sources)
+        )
 
     def part_of(self, shard: int) -> Part:
         """The part that a shard belongs to."""

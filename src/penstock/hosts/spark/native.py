@@ -24,15 +24,15 @@ from pyspark.sql.types import ByteType, ShortType, TimestampNTZType
 from pyspark.sql.types import DataType as SparkType
 
 from penstock.hosts.spark.job import Source
+from penstock.hosts.spark.scatter import ends_of
 from penstock.hosts.spark.schemas import spark_arrow, spark_name, spark_schema
 from penstock.model.types import DataType, Kind
 from penstock.plan.nodes import Query
 from penstock.plan.reading import filters_and_projection
-from penstock.rows.times import FIRST, LAST, OUT_OF_RANGE
+from penstock.rows.times import OUT_OF_RANGE
 from penstock.scalar import expr as ex
 from penstock.scalar.expr import Expr
 
-_LIMIT = 2**62
 _INTEGERS = frozenset({Kind.INT, Kind.BIGINT})
 _NUMBERS = _INTEGERS | {Kind.DOUBLE}
 _ORDERED = _NUMBERS | {Kind.BOOLEAN, Kind.REAL, Kind.DECIMAL, Kind.STRING, Kind.DATE, Kind.TIMESTAMP}
@@ -169,9 +169,8 @@ def whole(frame: DataFrame, source: Source, plan: Query, names: Sequence[str], *
     conditions, exprs = found
     native = Native(frame, clock_face)
     values = native.columns(exprs)
-    ends = (FIRST, LAST) if source.clock == "timestamp" else (1 - _LIMIT, _LIMIT - 1)
     dtype = source.schema[source.timestamp].type
-    time = native.columns([ex.Column(source.timestamp, dtype), *(ex.Literal(end, dtype) for end in ends)])
+    time = native.columns([ex.Column(source.timestamp, dtype), *(ex.Literal(end, dtype) for end in ends_of(source))])
     if native.columns(conditions) is None or values is None or time is None:
         return None
     ts, first, last = time

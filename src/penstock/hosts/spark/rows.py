@@ -14,8 +14,8 @@ any stream that has the kind of clock of those it is read with; so all shards ha
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -33,10 +33,9 @@ from penstock.model.schema import arrow_schema
 from penstock.model.values import to_rows
 from penstock.operators.state import LoadedState, Piece, Saved, State, below, under
 from penstock.operators.tables import from_number, number
-from penstock.plan.reading import remembers_nothing
 
 Ticks = npt.NDArray[np.int64]
-_ROWS = 1 << 16
+ROWS_AT_ONCE = 1 << 16
 """Rows that are answered at a time where queries remember nothing."""
 
 
@@ -73,10 +72,20 @@ class Answers:
 
 
 @dataclass(frozen=True)
+class Unread:
+    """Rows of a step that are read when they are answered: ``count`` rows, none before ``first``, which all fit."""
+
+    count: int
+    first: int
+    tables: Callable[[], Iterator[pa.Table]]
+
+
+@dataclass(frozen=True)
 class RowFeed:
     """The rows of a step of each stream, in the order in which the source gave them, and ``newest`` of all shards.
 
-    ``relations``: the rows that relations have from this step on; None: those they had.
+    ``relations``: the rows that relations have from this step on; None: those they had. ``unread``: rows of streams
+    that are still in their files.
     """
 
     rows: Mapping[str, Sequence[pa.Table]]
@@ -84,6 +93,7 @@ class RowFeed:
     relations: Mapping[str, Sequence[pa.Table]] | None = None
     ends: bool = False
     """Whether the streams end with this step."""
+    unread: Mapping[str, Unread] = field(default_factory=dict)
 
 
 class RowShard(Shard[RowFeed, Answers]):
@@ -95,7 +105,7 @@ class RowShard(Shard[RowFeed, Answers]):
         plans = {q.name: q.plan for q in part.queries}
         self._programs = Programs(plans, job.functions, strict=job.strict)
         # Where no query remembers a row, those that have the state see none.
-        lazy = all(map(remembers_nothing, plans.values()))
+        lazy = part.remembers_nothing
         self._by_themselves = Programs(plans, job.functions, strict=job.strict) if lazy else None
         self._streams = {s.name: _Stream(s) for s in job.sources if s.is_stream and s.name in part.reads}
         self._relations = {s.name: s for s in job.sources if not s.is_stream and s.name in part.reads}
@@ -133,17 +143,23 @@ class RowShard(Shard[RowFeed, Answers]):
         for name, last in feed.newest.items():
             clock = self._clock_of[name]
             self._named[clock] = max(self._named.get(clock, last), last)
+        passing: list[tuple[str, Iterator[Batch]]] = []
         for name, stream in self._streams.items():
-            late_rows = stream.take(feed.rows.get(name, ()), feed.newest.get(name))
+            rows, unread = feed.rows.get(name, ()), feed.unread.get(name)
+            if unread is not None and self._by_themselves is not None and stream.lets_pass(unread):
+                passing.append((name, stream.passing(unread)))
+            elif unread is not None:
+                rows = [*rows, *unread.tables()]
+            late_rows = stream.take(rows, feed.newest.get(name))
             if len(late_rows):
                 late[name] = late_rows
         if self._job.idle is not None:
             furthest = max((s.newest for s in self._streams.values()), default=-math.inf)
             for stream in self._streams.values():
                 stream.progress = max(stream.progress, furthest - self._job.idle)
-        return Answers(self._answered(end=self._job.bounded or feed.ends), late)
+        return Answers(self._answered(passing, end=self._job.bounded or feed.ends), late)
 
-    def _answered(self, *, end: bool) -> Iterable[tuple[str, pa.Table]]:
+    def _answered(self, passing: list[tuple[str, Iterator[Batch]]], *, end: bool) -> Iterable[tuple[str, pa.Table]]:
         released: list[tuple[str, Batch]] = []
         for name, stream in self._streams.items():
             batch = stream.release(end=end)
@@ -158,13 +174,16 @@ class RowShard(Shard[RowFeed, Answers]):
             elif stream.progress > -math.inf:
                 self._programs.progress(name, stream.progress)
         given = list(self._given(self._programs))
-        return given if self._by_themselves is None else self._each(self._by_themselves, released)
+        if self._by_themselves is None:
+            return given
+        return self._each(self._by_themselves, [*((name, iter([batch])) for name, batch in released), *passing])
 
-    def _each(self, programs: Programs, released: list[tuple[str, Batch]]) -> Iterator[tuple[str, pa.Table]]:
-        for name, batch in released:
-            for start in range(0, len(batch), _ROWS):
-                programs.push(name, batch.slice(start, min(_ROWS, len(batch) - start)))
-                yield from self._given(programs)
+    def _each(self, programs: Programs, released: list[tuple[str, Iterator[Batch]]]) -> Iterator[tuple[str, pa.Table]]:
+        for name, batches in released:
+            for batch in batches:
+                for start in range(0, len(batch), ROWS_AT_ONCE):
+                    programs.push(name, batch.slice(start, min(ROWS_AT_ONCE, len(batch) - start)))
+                    yield from self._given(programs)
 
     def _given(self, programs: Programs) -> Iterator[tuple[str, pa.Table]]:
         for name, answers in programs.run().items():
@@ -241,12 +260,33 @@ class _Stream:
             self.progress = max(self.progress, newest - self._source.slack)
         return late
 
-    def release(self, *, end: bool) -> Batch:
-        """The rows whose turn has come, in order: those up to progress, or all."""
-        table, ts = self._waiting, self._ticks(self._waiting)
+    def lets_pass(self, rows: Unread) -> bool:
+        """Whether none of them is late, or has to wait for its turn."""
+        return not self._source.slack and not len(self._waiting) and (rows.first >= self.progress or not rows.count)
+
+    def passing(self, rows: Unread) -> Iterator[Batch]:
+        """Rows whose turn it is, read when they are asked for."""
+        since = self._arrivals
+        self._arrivals += rows.count
+        return self._passing(rows, since)
+
+    def _passing(self, rows: Unread, since: int) -> Iterator[Batch]:
+        for given in rows.tables():
+            table, ts = self._in_order(given)
+            arrival = np.arange(since, since + len(ts), dtype=np.int64)
+            since += len(ts)
+            yield Batch(self._source.schema, table.combine_chunks(), ts, arrival)
+
+    def _in_order(self, table: pa.Table) -> tuple[pa.Table, Ticks]:
+        ts = self._ticks(table)
         if len(ts) > 1 and not (ts[1:] >= ts[:-1]).all():
             order = np.argsort(ts, kind="stable")
             table, ts = table.take(pa.array(order)), ts[order]
+        return table, ts
+
+    def release(self, *, end: bool) -> Batch:
+        """The rows whose turn has come, in order: those up to progress, or all."""
+        table, ts = self._in_order(self._waiting)
         ready = len(ts) if end else int(np.searchsorted(ts, self.progress, side="right"))
         if ready or table is not self._waiting:
             self._waiting = table.slice(ready)

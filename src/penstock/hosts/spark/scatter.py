@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from penstock.hosts.spark.checkpoint import here, keep_apart
-from penstock.hosts.spark.files import opened
+from penstock.hosts.spark.files import opened, paths
 from penstock.hosts.spark.job import Job, Part, Source
 from penstock.hosts.spark.keys import shard_of
 from penstock.hosts.spark.worker import Sent, prepare, settle
@@ -53,7 +53,7 @@ class Scatter(Sent):
         """The packets of a task, of which there is one for each partition of the source."""
         source = self.job.sources[self.source]
         if source.files is not None:
-            batches = opened(batches, source.files)
+            batches = opened(paths(batches), source.files)
         newest: int | None = None
         number = 0
         apart: list[pa.Table] = []
@@ -139,7 +139,7 @@ def fitting(table: pa.Table, source: Source) -> tuple[pa.Table, pa.Table]:
     column = table.column(source.timestamp)
     name = source.schema[source.timestamp].name
     ticks = pa.chunked_array([c.view(pa.int64()) for c in column.chunks], pa.int64())
-    ends = (FIRST, LAST) if source.clock == "timestamp" else (1 - _LIMIT, _LIMIT - 1)
+    ends = ends_of(source)
     least, greatest = pc.min_max(ticks).as_py().values()
     if not column.null_count and (least is None or ends[0] <= least <= greatest <= ends[1]):
         return table, SCHEMA.empty_table()
@@ -158,6 +158,11 @@ def fitting(table: pa.Table, source: Source) -> tuple[pa.Table, pa.Table]:
     reasons = [f"the timestamp `{name}` {out if t.is_valid else 'is NULL'}" for t in times]
     rows = [Bad(where, name, reason, row_text(bad, i)) for i, reason in enumerate(reasons)]
     return table.filter(good), apart_table(rows)
+
+
+def ends_of(source: Source) -> tuple[int, int]:
+    """The first and the last time that a row may have."""
+    return (FIRST, LAST) if source.clock == "timestamp" else (1 - _LIMIT, _LIMIT - 1)
 
 
 def newest_of(table: pa.Table, source: Source) -> int | None:
