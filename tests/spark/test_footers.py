@@ -118,11 +118,12 @@ def test_small_row_groups_are_not_read_twice_and_a_large_one_by_all() -> None:
     [
         (File("r", [(1, 1), (2, 2)]), True),
         (File("r", []), True),
-        (File("r", [(1, 1)], tells=False), False),
+        (File("r", [(1, 1), (3, 2)], tells=False), True),
+        (File("r", [(1, 1), (None, 2)], tells=False), False),
         (File("r", [(1, 1), (None, 2)]), False),
         (File("r", [(2**62, 1)]), False),
     ],
-    ids=["plain", "no rows", "no statistics", "a time that is NULL", "a time out of range"],
+    ids=["plain", "no rows", "no statistics", "NULL without", "a time that is NULL", "a time out of range"],
 )
 def test_what_footers_tell(tmp_path: Path, file: File, is_told: bool) -> None:
     path = write(tmp_path, "f", file)
@@ -140,37 +141,59 @@ def test_milliseconds_are_told_in_ticks(tmp_path: Path) -> None:
 def test_a_footer_that_is_wrong_is_named(tmp_path: Path) -> None:
     source = by_files(1).sources[0]
     (group,), _ = told([write(tmp_path, "f", File("r", [(5, 1), (6, 2)]))], source)
-    with pytest.raises(InputError, match=r"f\.parquet: its footer tells of other times .*; write the file again"):
+    with pytest.raises(InputError, match=r"f\.parquet: it has rows of other times than .*; write the file again"):
         list(unread([replace(group, last=5)], source).tables())
 
 
 def test_rows_are_read_as_they_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only so many at a time: a micro-batch of large files must not be in memory at once."""
-    monkeypatch.setattr(footers, "ROWS_AT_ONCE", 3)
+    monkeypatch.setattr(footers, "ROWS_AT_ONCE", 4)
     source = by_files(1).sources[0]
-    found, _ = told([write(tmp_path, "f", File("r", [(i, i) for i in range(20)], group=10))], source)
-    tables = unread(shared(found, 1, 3), source).tables()
-    assert next(tables).column("v").to_pylist() == [6, 7, 8]
-    (tmp_path / "f.parquet").unlink()
-    assert next(tables).column("v").to_pylist() == [9]
+    files = [
+        write(tmp_path, name, File("r", [(i, i) for i in range(since, since + 6)]))
+        for name, since in (("f", 0), ("g", 6))
+    ]
+    tables = unread(shared(told(files, source)[0], 0, 1), source).tables()
+    assert next(tables).column("v").to_pylist() == [0, 1, 2, 3]
+    Path(files[1]).unlink()
     with pytest.raises(FileNotFoundError):
         next(tables)
 
 
-rows_of = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 60)), max_size=12)
+def test_small_row_groups_and_files_are_answered_together(tmp_path: Path) -> None:
+    source = by_files(1).sources[0]
+    files = [write(tmp_path, str(n), File("r", [(n, v) for v in range(30)], group=2)) for n in range(5)]
+    assert [len(table) for table in unread(shared(told(files, source)[0], 1, 2), source).tables()] == [76]
+
+
+def test_a_file_that_has_become_shorter_is_named(tmp_path: Path) -> None:
+    source = by_files(1).sources[0]
+    path = write(tmp_path, "f", File("r", [(1, i) for i in range(10)]))
+    rows = unread(told([path], source)[0], source)
+    write(tmp_path, "f", File("r", [(1, 1), (1, 2)]))
+    with pytest.raises(
+        InputError, match=r"f\.parquet: it has 8 rows less than its footer told of; write the file again"
+    ):
+        list(rows.tables())
+
+
+rows_of = st.lists(st.tuples(st.integers(0, 30) | st.none(), st.integers(0, 60)), max_size=12)
 file = st.builds(File, st.sampled_from("rs"), rows_of, st.integers(1, 5), st.booleans())
 lives = st.lists(st.lists(file, max_size=4), min_size=1, max_size=4)
 
 
 @given(batches=lives, shards=st.integers(1, 4), slack=st.sampled_from(["", " SLACK 3"]))
-def test_answers_and_late_rows_are_those_of_one_task_that_reads_everything(
+def test_answers_late_rows_and_rows_apart_are_those_of_one_task_that_reads_everything_first(
     batches: list[list[File]], shards: int, slack: str
 ) -> None:
-    silent = [[replace(f, tells=False) for f in files] for files in batches]
+    many, one = by_files(shards, slack=slack, on_error="apart"), by_files(1, slack=slack, on_error="apart")
     with tempfile.TemporaryDirectory() as a, tempfile.TemporaryDirectory() as b:
-        found = answered(by_files(shards, slack=slack), batches, Path(a))
-        assert found == answered(by_files(1, slack=slack), silent, Path(b))
-        assert kept(Path(a), "late") == kept(Path(b), "late")
+        found = answered(many, batches, Path(a))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Job, "reads_later", lambda job, source: False)
+            assert found == answered(one, batches, Path(b))
+        for what in ("late", "apart"):
+            assert kept(Path(a), what) == kept(Path(b), what)
 
 
 def test_late_rows_of_another_task_s_share_and_rows_apart(tmp_path: Path) -> None:
@@ -190,5 +213,5 @@ def test_a_task_takes_no_files_of_another_share(tmp_path: Path) -> None:
     schemas = {q.name: q.schema for p in job.parts for q in p.queries}
     task = Direct(Gather(job, schemas, next(iter(schemas.values()))), (0, 1), ((0,), (0,)))
     given = listed([(0, write(tmp_path, "f", File("r", [(1, 1)])))], share=1)
-    with pytest.raises(EngineError, match="share 0 was given files for another one; Spark has not made the join"):
+    with pytest.raises(EngineError, match="share 0 was given files for another one; Spark has made another join"):
         list(task.answer(iter([given]), str(tmp_path), 0, 0))

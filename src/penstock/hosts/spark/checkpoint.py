@@ -44,6 +44,8 @@ CLOSES = "penstock.closes"
 _BATCH = "streaming.sql.batchId"
 _FORGET_EVERY = 8
 """Old versions are removed once in so many micro-batches."""
+_KEPT_ROWS = re.compile(r"_?(\d+)-\d+\.parquet")
+"""Late rows or rows apart: the micro-batch, and the shard or task that found them."""
 _SHARD = re.compile(r"shard-\d+-of-(\d+)")
 
 
@@ -81,6 +83,19 @@ def keep_relations(location: str, relations: Iterable[Packets], between: Abstrac
             f"{folder}: the rows of relations could not be written: {e}",
             hint="make room, or mend what is said there, and start the query again: it goes on where it was",
         ) from e
+
+
+def forget_unfinished(location: str) -> None:
+    """Take away the late rows and rows apart of micro-batches that have not ended: those are made again, and other
+    tasks than before may find the rows."""
+    system, path = located(location)
+    last = max(numbers(system, posixpath.join(path, "commits")), default=-1)
+    for folder in ("late", "apart"):
+        selector = fs.FileSelector(posixpath.join(path, "penstock", folder), allow_not_found=True, recursive=True)
+        for file in system.get_file_info(selector):
+            number = _KEPT_ROWS.fullmatch(file.base_name)
+            if number is not None and int(number[1]) > last:
+                system.delete_file(file.path)
 
 
 # -- in a worker --------------------------------------------------------------------------------------

@@ -159,7 +159,8 @@ def answers(spark: SparkSession, what: Compiled, *, named: bool) -> DataFrame:
     gather = Gather(job, what.schemas, output, named, reports, what.title)
     if is_direct(job):
         rows, sources, places = one_door(job, what.frames)
-        return _answered(rows, Direct(gather, sources, places, _threads(spark)), output, what)
+        threads = max(1, _threads(spark) // job.shards) if job.side_by_side else _threads(spark)
+        return _answered(rows, Direct(gather, sources, places, threads), output, what)
     packets = [
         _numbered(frame).mapInArrow(Scatter(job, i), PACKETS)
         for i, frame in enumerate(what.frames)

@@ -41,7 +41,7 @@ Places = tuple[int, ...]
 @dataclass(frozen=True, eq=False)
 class Direct:
     """The function of the task. ``sources``: those that are read, by place in the job; ``places``: of their columns.
-    ``threads``: cores that this task has to itself."""
+    ``threads``: cores that a task has to itself."""
 
     gather: Gather
     sources: tuple[int, ...]
@@ -123,7 +123,8 @@ def _of_share(batches: Iterator[pa.RecordBatch], share: int) -> Iterator[pa.Reco
         if pc.any(pc.not_equal(batch.column("share"), share)).as_py():
             raise EngineError(
                 f"the task of share {share} was given files for another one",
-                hint="Spark has not made the join that it was asked for: say files=False, or shards=1",
+                hint="Spark has made another join than it was asked for, or answers are put together by coalesce or "
+                "union: do that in foreachBatch, or say shards=1",
             )
         yield batch
 

@@ -1,18 +1,20 @@
-"""What the footers of Parquet files tell of a stream, so that its rows are read only when they are answered.
+"""How far a stream comes with new Parquet files, and its rows only when they are answered.
 
 Where no query remembers a row, all that a micro-batch must store before its first answer is how far the stream comes
-with it, and the footers say that. So tasks read rows while Spark takes earlier answers, and none reads all of them.
+with it. The footers of the files say that, or, where they have no statistics of times, the column of times. So tasks
+read rows while Spark takes earlier answers.
 
-Where tasks stand side by side, each has the footers of all files, and its own share of the rows (``shared``): all of
-them know how far the stream comes, without a word to each other. Shares are row groups as long as these are small
-enough; a larger one is read by several tasks, and each gives away its part of the rows.
+Where tasks stand side by side, each looks at all files, and has its own share of the rows (``shared``): all of them
+know how far the stream comes, without a word to each other. Shares are row groups as long as these are small enough;
+a larger one is decoded from its beginning by several tasks, each of which gives away its part of the rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, groupby
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,11 +22,13 @@ import pyarrow.compute as pc
 from penstock.hosts.spark.files import as_columns, parquet_file
 from penstock.hosts.spark.job import FileColumn, Source
 from penstock.hosts.spark.rows import ROWS_AT_ONCE, Unread
-from penstock.hosts.spark.scatter import declared, ends_of
+from penstock.hosts.spark.scatter import declared, ends_of, ticks_of
 from penstock.model.errors import InputError
 
 _UNEVEN = 8
-"""A share may be this part of its size larger or smaller, so that no row group is read twice."""
+"""Either end of a share may move by this part of its size, so that no row group is decoded twice."""
+_AT_ONCE = 8
+"""Files that are looked at at once: those of an object store answer late."""
 
 
 @dataclass(frozen=True)
@@ -44,16 +48,17 @@ class RowGroup:
 
 
 def told(files: Sequence[str], source: Source) -> tuple[list[RowGroup], list[str]]:
-    """The row groups of files, and the files whose footers do not tell that the time of each row can be used."""
+    """The row groups of files, and the files in which the time of some row cannot be used."""
     first, last = ends_of(source)
     found: list[RowGroup] = []
     left: list[str] = []
-    for path in files:
-        groups = _row_groups(path, source)
-        if groups is None or any(g.first < first or g.last > last for g in groups):
-            left.append(path)
-        else:
-            found += groups
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        looked_at = threads.map(lambda path: _row_groups(path, source), files)
+        for path, groups in zip(files, looked_at, strict=True):
+            if groups is None or any(g.first < first or g.last > last for g in groups):
+                left.append(path)
+            else:
+                found += groups
     return found, left
 
 
@@ -80,57 +85,73 @@ def _begin(groups: Sequence[RowGroup], place: int, shares: int) -> int:
 
 
 def unread(groups: Sequence[RowGroup], source: Source) -> Unread:
-    """The rows of row groups, which are read when they are asked for."""
+    """The rows of row groups, which are read when they are asked for, about ``ROWS_AT_ONCE`` at a time."""
     columns = source.files
     assert columns is not None
+    first, last = min((g.first for g in groups), default=0), max((g.last for g in groups), default=0)
 
     def tables() -> Iterator[pa.Table]:
-        for group in groups:
-            for rows in _read(group, columns):
-                table = declared([rows], source)
-                times = table.column(source.timestamp)
-                least, greatest = pc.min_max(times.chunk(0).view(pa.int64())).as_py().values()
-                if times.null_count or least < group.first or greatest > group.last:
-                    raise InputError(
-                        f"{group.path}: its footer tells of other times than there are in the file",
-                        hint="write the file again, or say files=False, and Spark reads the files",
-                    )
-                yield table
+        held: list[pa.RecordBatch] = []
+        for path, of_file in groupby(groups, lambda g: g.path):
+            for rows in _read(path, list(of_file), columns):
+                held.append(rows)
+                if sum(map(len, held)) >= ROWS_AT_ONCE:
+                    yield checked(declared(held, source))
+                    held = []
+        if held:
+            yield checked(declared(held, source))
 
-    first = min((g.first for g in groups), default=0)
+    def checked(table: pa.Table) -> pa.Table:
+        times = table.column(source.timestamp)
+        least, greatest = pc.min_max(ticks_of(times)).as_py().values()
+        if times.null_count or least < first or greatest > last:
+            raise _is_other(groups, "it has rows of other times than its footer tells of")
+        return table
+
     return Unread(sum(g.rows for g in groups), first, tables)
 
 
-def _read(group: RowGroup, columns: Sequence[FileColumn]) -> Iterator[pa.RecordBatch]:
-    """Some of the rows at a time, each read when it is asked for."""
-    at = 0
-    with parquet_file(group.path, columns) as (file, names):
-        for batch in file.iter_batches(ROWS_AT_ONCE, [group.number], names):
-            since, until = max(group.since - at, 0), min(group.until - at, batch.num_rows)
-            at += batch.num_rows
-            if since < until:
-                rows = pa.Table.from_batches([batch.slice(since, until - since)]).select(names)
-                yield from as_columns(rows, columns).combine_chunks().to_batches()
-            if at >= group.until:
+def _read(path: str, groups: Sequence[RowGroup], columns: Sequence[FileColumn]) -> Iterator[pa.RecordBatch]:
+    """The rows of row groups that follow each other in a file; what is not asked for is not read."""
+    skip, left = groups[0].since, sum(g.rows for g in groups)
+    with parquet_file(path, columns) as (file, names):
+        for batch in file.iter_batches(ROWS_AT_ONCE, [g.number for g in groups], names):
+            rows = batch.slice(skip, left)
+            skip = max(skip - len(batch), 0)
+            left -= len(rows)
+            if len(rows):
+                yield from as_columns(pa.Table.from_batches([rows]).select(names), columns).to_batches()
+            if not left:
                 return
+    raise _is_other(groups, f"it has {left} rows less than its footer told of")
+
+
+def _is_other(groups: Sequence[RowGroup], what: str) -> InputError:
+    files = ", ".join(dict.fromkeys(g.path for g in groups))
+    return InputError(f"{files}: {what}", hint="write the file again, or say files=False, and Spark reads the files")
 
 
 def _row_groups(path: str, source: Source) -> list[RowGroup] | None:
-    """What the footer of a file tells; None where it does not tell all of it, or tells that a time is NULL."""
+    """What a file has; None if a time in it is NULL."""
     assert source.files is not None
     assert source.timestamp is not None
     with parquet_file(path, source.files) as (file, names):
         name = names[source.timestamp]
         leaf = next(i for i in range(len(file.schema)) if file.schema.column(i).path == name)
-        ticks = 1_000 if getattr(file.schema_arrow.field(name).type, "unit", "us") == "ms" else 1
+        scale = 1_000 if getattr(file.schema_arrow.field(name).type, "unit", "us") == "ms" else 1
         found: list[RowGroup] = []
         for i in range(file.num_row_groups):
             group = file.metadata.row_group(i)
+            said = group.column(leaf).statistics
             if not group.num_rows:
                 continue
-            said = group.column(leaf).statistics
-            known = said is not None and said.has_min_max and said.has_null_count and not said.null_count
-            if not known or said.physical_type != "INT64":
+            if said is None or not (said.has_min_max and said.has_null_count) or said.physical_type != "INT64":
+                times = as_columns(file.read_row_group(i, [name]), [source.files[source.timestamp]]).column(0)
+                nulls, ends = times.null_count, tuple(pc.min_max(ticks_of(times)).as_py().values())
+            else:
+                nulls, ends = said.null_count, (said.min_raw * scale, said.max_raw * scale)
+            if nulls:
                 return None
-            found.append(RowGroup(path, i, 0, group.num_rows, said.min_raw * ticks, said.max_raw * ticks))
+            found.append(RowGroup(path, i, 0, group.num_rows, *ends))
     return found
+

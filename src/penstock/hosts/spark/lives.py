@@ -31,7 +31,15 @@ from pyspark.sql.streaming.listener import QueryStartedEvent
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.hosts.spark.begun import check, close, closes, ended
-from penstock.hosts.spark.checkpoint import CLOSES, PROPERTY, REFUSED, Packets, keep_relations, located
+from penstock.hosts.spark.checkpoint import (
+    CLOSES,
+    PROPERTY,
+    REFUSED,
+    Packets,
+    forget_unfinished,
+    keep_relations,
+    located,
+)
 from penstock.hosts.spark.internals import (
     QueryOf,
     Starts,
@@ -212,6 +220,7 @@ def _prepare(query: StreamingQuery, root: str) -> None:
     found = (_known.get(name) for name in mapped_in_arrow(query))
     for known in (k for k in found if k is not None):
         check(known.job, *located(root))
+        forget_unfinished(root)
         if known.statics.frames:
             run = _Run(root, known.statics)
             run.look()

@@ -51,9 +51,9 @@ class MicroBatch:
     """The cost of one micro-batch.
 
     ``rows`` of each stream came in, ``late`` of them too late, and ``answers`` went out. It took ``seconds`` in all.
-    Shards spent ``kernels`` seconds in the queries' programs and ``state`` seconds opening and storing state, added up
-    over shards, which may run at the same time; ``spark`` is the time in which no shard was at work. ``written``: bytes
-    of state.
+    Shards spent ``kernels`` seconds in the queries' programs, and reading files meanwhile, and ``state`` seconds
+    opening and storing state, added up over shards, which may run at the same time; ``spark`` is the time in which no
+    shard was at work. ``written``: bytes of state.
     """
 
     number: int

@@ -138,7 +138,7 @@ def fitting(table: pa.Table, source: Source) -> tuple[pa.Table, pa.Table]:
     assert source.timestamp is not None
     column = table.column(source.timestamp)
     name = source.schema[source.timestamp].name
-    ticks = pa.chunked_array([c.view(pa.int64()) for c in column.chunks], pa.int64())
+    ticks = ticks_of(column)
     ends = ends_of(source)
     least, greatest = pc.min_max(ticks).as_py().values()
     if not column.null_count and (least is None or ends[0] <= least <= greatest <= ends[1]):
@@ -165,11 +165,15 @@ def ends_of(source: Source) -> tuple[int, int]:
     return (FIRST, LAST) if source.clock == "timestamp" else (1 - _LIMIT, _LIMIT - 1)
 
 
+def ticks_of(times: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Times as numbers."""
+    return pa.chunked_array([chunk.view(pa.int64()) for chunk in times.chunks], pa.int64())
+
+
 def newest_of(table: pa.Table, source: Source) -> int | None:
     """The latest timestamp of some rows that fit; None if there are none."""
     assert source.timestamp is not None
-    column = table.column(source.timestamp)
-    found = pc.max(pa.chunked_array([c.view(pa.int64()) for c in column.chunks], pa.int64())).as_py()
+    found = pc.max(ticks_of(table.column(source.timestamp))).as_py()
     return None if found is None else int(found)
 
 
