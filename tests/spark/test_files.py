@@ -116,7 +116,7 @@ def test_a_spark_that_ignores_hints_is_refused(spark: SparkSession, written: Pat
     frame = spark.readStream.schema(SCHEMA).parquet(str(written))
     spark.conf.set("spark.sql.optimizer.disableHints", True)
     try:
-        with pytest.raises(penstock.EngineError, match="another join than it was asked for, .* say shards=1"):
+        with pytest.raises(penstock.EngineError, match=r"another join than it was asked for, .* say shards=1"):
             answers(spark, frame, tmp_path, shards=2)
         assert answers(spark, frame, tmp_path, shards=1).total() == 5
     finally:
