@@ -38,7 +38,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from penstock.catalog import SparkSource, StreamDef
 from penstock.hosts.durable import rowfiles
 from penstock.hosts.spark.described import describing, free_name
-from penstock.hosts.spark.files import by_path, opened
+from penstock.hosts.spark.files import by_path, opened, paths
 from penstock.hosts.spark.internals import is_unreachable, java_is_gone
 from penstock.hosts.spark.job import FileColumn
 from penstock.hosts.spark.keys import shard_of
@@ -205,8 +205,8 @@ class Inflow:
         names = [there[place] for place in places if place is not None]
         names += [_WHOLE] if self._has_texts else []
         found = by_path(spark, frame, names) if self._reads_files else None
-        paths, self._columns = (None, None) if found is None else found
-        return frame.select(*(frame[name] for name in names)) if paths is None else paths
+        listed, self._columns = (None, None) if found is None else found
+        return frame.select(*(frame[name] for name in names)) if listed is None else listed
 
     def _of_texts(self) -> StructType:
         """What Spark is to make of texts. Times stay texts, or numbers where the declaration has them counted: Penstock
@@ -465,9 +465,9 @@ class Work:
         settle()
         yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(report)], pa.binary())], schema=_REPORT)
 
-    def _read(self, paths: Iterator[pa.RecordBatch], columns: tuple[FileColumn, ...]) -> list[pa.RecordBatch]:
+    def _read(self, batches: Iterator[pa.RecordBatch], columns: tuple[FileColumn, ...]) -> list[pa.RecordBatch]:
         try:
-            return list(opened(paths, columns))
+            return list(opened(paths(batches), columns))
         except InputError as error:
             raise InputError(error.message, hint="Spark reads the files from here on") from None
 
