@@ -59,7 +59,7 @@ spark: $(READY)
 
 cluster: $(READY) .objects/bin/moto_server
 	PENSTOCK_ON_CLUSTER=1 PENSTOCK_ONE_OF=5 $(BIN)/python -m pytest -q $(LONG) -m xdist_group tests/cases tests/behaviour
-	PENSTOCK_ON_CLUSTER=1 $(BIN)/python -m pytest -q $(LONG) tests/spark/test_standalone.py tests/spark/test_full.py \
+	PENSTOCK_ON_CLUSTER=1 $(BIN)/python -m pytest -q $(LONG) tests/spark/test_standalone.py tests/spark/test_cluster.py tests/spark/test_full.py \
 	  tests/spark/test_object_store.py tests/spark/test_deaths.py tests/spark/test_live_generated.py \
 	  tests/spark/test_internals.py tests/spark/test_threads.py
 

@@ -11,6 +11,7 @@ import pyarrow.dataset as ds
 import pyspark
 import pytest
 
+from tests.conftest import ON_CLUSTER
 from tests.spark.cluster import QUERIES
 from tests.spark.frames import Folder
 from tests.spark.killed import SCHEMA
@@ -20,6 +21,7 @@ from tests.spark.test_kills import made, wait_for, wanted
 from tests.spark.test_standalone import other_penstock
 
 
+@pytest.mark.skipif(not ON_CLUSTER, reason="it takes minutes on a busy machine: make cluster runs it")
 @pytest.mark.timeout(1200)  # a busy machine needs minutes to start Spark again and again
 @pytest.mark.xdist_group("killed")
 def test_a_cluster_that_loses_an_executor(tmp_path: Path) -> None:

@@ -35,6 +35,9 @@ _HOW = f"Spark needs Java {JAVA} or later, on Debian: apt install openjdk-{JAVA}
 
 TIME_ZONE = "spark.sql.session.timeZone"
 
+_UNSEEN = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
+"""Spark has looked whether a value is NULL before it asks for it, and asks for rows that are there."""
+
 SETTINGS: Mapping[str, str] = {
     # The UI is for looking; ``loopback`` decides where it listens. A port that is taken is passed over.
     "spark.ui.killEnabled": "false",
@@ -49,6 +52,9 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
     # Rows are cut into shards by thousands; ten thousand at a time is too few to be worth a call.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+    # Java looks at each value that comes from Python twice before it takes it: is it there, and is it in the buffer.
+    "spark.driver.defaultJavaOptions": _UNSEEN,
+    "spark.executor.defaultJavaOptions": _UNSEEN,
     TIME_ZONE: "UTC",
     # Jobs of several threads share the cores, by the weight of their pools: see ``pools``.
     "spark.scheduler.mode": "FAIR",
