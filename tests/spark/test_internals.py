@@ -50,6 +50,13 @@ def test_workers_are_forked_from_a_daemon_that_has_the_operators(spark: SparkSes
     assert has_imported
 
 
+def test_java_looks_once_at_a_value_that_comes_from_python(spark: SparkSession) -> None:
+    """Arrow in Java has these properties, whatever else a user gives Java."""
+    java = spark.sparkContext._jvm.java.lang.System  # type: ignore[union-attr]
+    assert java.getProperty("arrow.enable_unsafe_memory_access") == "true"
+    assert java.getProperty("arrow.enable_null_check_for_get") == "false"
+
+
 def test_workers_draw_numbers_of_their_own(spark: SparkSession, tmp_path: Path) -> None:
     """Also those that are forked from one daemon."""
     def drawn(task: int) -> float:
