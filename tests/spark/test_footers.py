@@ -160,6 +160,16 @@ def test_rows_are_read_as_they_are_asked_for(tmp_path: Path, monkeypatch: pytest
         next(tables)
 
 
+def test_a_share_begins_far_behind_the_beginning_of_a_row_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(footers, "ROWS_AT_ONCE", 3)
+    source = by_files(1).sources[0]
+    groups, _ = told([write(tmp_path, "f", File("r", [(i, i) for i in range(20)]))], source)
+    found = [table.column("v").to_pylist() for i in range(3) for table in unread(shared(groups, i, 3), source).tables()]
+    assert [v for some in found for v in some] == list(range(20))
+
+
 def test_small_row_groups_and_files_are_answered_together(tmp_path: Path) -> None:
     source = by_files(1).sources[0]
     files = [write(tmp_path, str(n), File("r", [(n, v) for v in range(30)], group=2)) for n in range(5)]
