@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import accumulate, groupby
+from itertools import accumulate, chain, groupby
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from penstock.hosts.spark.files import as_columns, parquet_file
 from penstock.hosts.spark.job import FileColumn, Source
 from penstock.hosts.spark.rows import ROWS_AT_ONCE, Unread
-from penstock.hosts.spark.scatter import declared, ends_of, ticks_of
+from penstock.hosts.spark.scatter import ends_of, gathered, ticks_of
 from penstock.model.errors import InputError
 
 _UNEVEN = 8
@@ -91,22 +91,13 @@ def unread(groups: Sequence[RowGroup], source: Source) -> Unread:
     first, last = min((g.first for g in groups), default=0), max((g.last for g in groups), default=0)
 
     def tables() -> Iterator[pa.Table]:
-        held: list[pa.RecordBatch] = []
-        for path, of_file in groupby(groups, lambda g: g.path):
-            for rows in _read(path, list(of_file), columns):
-                held.append(rows)
-                if sum(map(len, held)) >= ROWS_AT_ONCE:
-                    yield checked(declared(held, source))
-                    held = []
-        if held:
-            yield checked(declared(held, source))
-
-    def checked(table: pa.Table) -> pa.Table:
-        times = table.column(source.timestamp)
-        least, greatest = pc.min_max(ticks_of(times)).as_py().values()
-        if times.null_count or least < first or greatest > last:
-            raise _is_other(groups, "it has rows of other times than its footer tells of")
-        return table
+        files = (_read(path, list(of_file), columns) for path, of_file in groupby(groups, lambda g: g.path))
+        for table in gathered(chain.from_iterable(files), source, ROWS_AT_ONCE):
+            times = table.column(source.timestamp)
+            least, greatest = pc.min_max(ticks_of(times)).as_py().values()
+            if times.null_count or least < first or greatest > last:
+                raise _is_other(groups, "it has rows of other times than its footer tells of")
+            yield table
 
     return Unread(sum(g.rows for g in groups), first, tables)
 

@@ -6,7 +6,7 @@ packet without rows that says how far it came, so that shards without rows know 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,7 +59,7 @@ class Scatter(Sent):
         apart: list[pa.Table] = []
         # Where a row may be in any shard, one of a relation must be found in the same one when it is read again.
         home = task if source.is_stream or self.job.bounded else 0
-        for table in _gathered(batches, source):
+        for table in gathered(batches, source):
             if source.timestamp is not None:
                 table, bad = fitting(table, source)
                 apart.append(bad)
@@ -99,19 +99,19 @@ class RowsApart(Sent):
     source: Source
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for table in _gathered(batches, self.source):
+        for table in gathered(batches, self.source):
             yield from fitting(table, self.source)[1].to_batches()
 
 
-def _gathered(batches: Iterator[pa.RecordBatch], source: Source) -> Iterator[pa.Table]:
-    """Tables of about ``_ROWS`` rows, of the types that are declared."""
+def gathered(batches: Iterable[pa.RecordBatch], source: Source, rows: int = _ROWS) -> Iterator[pa.Table]:
+    """Tables of about ``rows`` rows, of the types that are declared."""
     held: list[pa.RecordBatch] = []
     count = 0
     for batch in batches:
         if batch.num_rows:
             held.append(batch)
             count += batch.num_rows
-        if count >= _ROWS:
+        if count >= rows:
             yield declared(held, source)
             held, count = [], 0
     if held:
